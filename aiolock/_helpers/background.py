@@ -90,7 +90,7 @@ class Works:
         """The exception of a task; if several tasks failed, that of the first one."""
         if self._failure is not None:
             return self._failure
-        return next((error for task in self._tasks if (error := _failure(task)) is not None), None)
+        return next((error for task in self._tasks if (error := _error_of(task)) is not None), None)
 
     def stop(self) -> None:
         """Cancel the tasks, again and again until they have ended."""
@@ -140,7 +140,7 @@ class Works:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._failure = self.failure
         del self._tasks[task]
-        if (error := _failure(task)) is not None:
+        if (error := _error_of(task)) is not None:
             self._failed(task, error)
 
 
@@ -169,5 +169,5 @@ async def _running(work: Sequence[Work]) -> AsyncIterator[None]:
         raise error
 
 
-def _failure(task: asyncio.Task[Any]) -> BaseException | None:
+def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
     return task.exception() if task.done() and not task.cancelled() else None
