@@ -547,7 +547,7 @@ async def test_a_member_that_is_lost_during_the_wait_for_another_is_asked_for_ag
 async def test_a_member_that_is_lost_again_and_again_is_an_error(
     locks: LockClient, three: AsyncMultiLock, other: LockClient, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_multi, "_MOST_LOST", 1)
+    monkeypatch.setattr(_multi, "_MOST_LOSSES", 1)
     blocking = await other.lock("b", owner="somebody").acquire()
     waiting = asyncio.create_task(_hold(three))
     await waits_for(locks, "b")

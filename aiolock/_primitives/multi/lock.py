@@ -19,10 +19,10 @@ from aiolock._primitives.multi.member import Member, hold_count, holders, in_ord
 from aiolock._types import BlockRelease, Duration, Holder, LockStatistics, lease_seconds, seconds
 from aiolock._words import NoMore, refuse_attribute, unexpected
 
-# Losses of locks during the wait for others, after which the lease is too short.
-_MOST_LOST = 3
-# The part of a lease that is the time between two renewals during the wait for other locks.
-_KEPT = 1 / 3
+# An acquire that loses locks so often while it waits for others has too short a lease, and gives up.
+_MOST_LOSSES = 3
+# The time between two renewals during the wait for other locks, as a part of the lease.
+_RENEWED_EVERY = 1 / 3
 
 
 @final
@@ -220,8 +220,7 @@ class _Gathering:
         self._taken: set[Member] = set()
         # Whether one of the grants came after a wait, so that the leases began at different times.
         self._waited = False
-        # The number of losses.
-        self._lost = 0
+        self._losses = 0
 
     async def run(self) -> MultiLease | Member:
         """Acquire; returns the leases of all members, or the member that was not granted in time."""
@@ -249,8 +248,8 @@ class _Gathering:
             if lease.given_back or lease._hold.over:
                 release_unawaited(self._granted[place:])
                 del self._granted[place:]
-                self._lost += lease._hold.over
-                if self._lost == _MOST_LOST:
+                self._losses += lease._hold.over
+                if self._losses == _MOST_LOSSES:
                     raise lease._hold.error()
                 return
 
@@ -320,7 +319,7 @@ class _Gathering:
     async def _keep(self, lease: float) -> None:
         """Renew the present leases until cancelled; goes on after a failure, as the watchdog does."""
         while True:
-            await asyncio.sleep(lease * _KEPT)
+            await asyncio.sleep(lease * _RENEWED_EVERY)
             with suppress(AioLockError):
                 await _renew(self._granted)
 
