@@ -22,9 +22,7 @@ _PAGE = 1000
 class Node:
     """The primary at *address*; *answered* is called at each of its answers."""
 
-    def __init__(
-        self, address: str, redis: "Redis", *, sharded: bool, answered: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, address: str, redis: "Redis", *, sharded: bool, answered: Callable[[], None]) -> None:
         self._answered = answered
         self.address = address
         self._redis = redis

@@ -93,7 +93,7 @@ def table(cells: Sequence[Sequence[str]], may_shrink: Sequence[int] = _MAY_SHRIN
 
 
 def widths(
-    table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int] = _MAY_SHRINK, least: int = _LEAST
+    table: Sequence[Sequence[str]], width: int | None, may_shrink: Sequence[int], least: int = _LEAST
 ) -> list[int]:
     """
     The width of each column, so that a row has *width* columns of the terminal at most.
