@@ -139,9 +139,9 @@ def tell(line: socket.socket, words: str) -> None:
 
 def _outlive_signals() -> None:
     """
-    Let no signal end the guard that the command may get at the same time: a supervisor may send it to all processes.
+    Let the guard outlive a signal that ends the command: a supervisor may send it to all processes.
 
-    The command starts with the default handling of a signal that the guard handles, and ignores one that it ignores.
+    The command itself begins with the default handling of these signals, and ignores those that the guard ignores.
     """
     for each in PASSED_ON:
         if signal.getsignal(each) is not signal.SIG_IGN:
