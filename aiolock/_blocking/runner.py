@@ -36,7 +36,8 @@ class Runner(Unique):
     """
     The event loop of one client, which begins at the first use; *close* closes the client, in the loop.
 
-    Before that, *let_go* is called there with the task of the closing thread, which will leave no block any more.
+    Before that, *let_go* is called in the loop with the task of the thread that closes the client, because that thread
+    leaves no block any more.
     """
 
     # Invariant: no deputy begins after the client is `_closed`.
@@ -49,8 +50,8 @@ class Runner(Unique):
         self._let_go = let_go
         self._closed = False
         self._local = threading.local()
-        # By the number of forks: in a child, a lock that a thread of the parent holds is never released.
-        # Reentrant, because the handler of a signal may close the client while this thread begins.
+        # A lock for the beginning, by the number of forks: a thread of the parent that holds it is not in a child.
+        # It is reentrant, because the handler of a signal may close the client while this thread begins.
         self._beginnings: dict[int, threading.RLock] = {}
 
     def result_of(self, job: Job[T]) -> T:

@@ -58,7 +58,7 @@ class Handle(Unique, Generic[A_co]):
         return f"<blocking {repr(self._async)[1:]}"
 
     def _refuse_lost(self) -> None:
-        """Raise if this stands for a lock that is lost. The client is closed: the loss says more than that error."""
+        """Raise if this object's lock is lost: when the client is closed, the loss says more than that it is closed."""
 
     def _own(self, handle: object, must: str) -> Any:
         """
