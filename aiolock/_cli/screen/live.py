@@ -64,7 +64,8 @@ class LiveScreen(Screen):
 
     def _take_terminal(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGWINCH, self._draw_again)
+        # The size of the terminal has changed.
+        loop.add_signal_handler(signal.SIGWINCH, lambda: self.draw(self._drawn))
         for number in _TAKE_US_AWAY:
             loop.add_signal_handler(number, self._go, number)
         if has_keyboard():
@@ -99,10 +100,6 @@ class LiveScreen(Screen):
         self._give_terminal_back()
         os.kill(os.getpid(), number)
         self._take_terminal()
-
-    def _draw_again(self) -> None:
-        """Draw again after a change of the terminal's size."""
-        self.draw(self._drawn)
 
     async def left_within(self, seconds: float) -> bool:
         """Wait until the next look, or until the user presses a key that ends it."""
