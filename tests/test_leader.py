@@ -742,7 +742,7 @@ async def test_blocks_of_one_handle_are_each_left_by_their_own(locks: LockClient
 
 async def test_run_in_a_block_is_refused_with_the_alternatives(locks: LockClient, office: Office) -> None:
     async with locks.leader(NAME) as term:
-        with pytest.raises(RuntimeError, match=r"`await term\.start\(work\)` there, or use `async for"):
+        with pytest.raises(RuntimeError, match=r"`await term\.start\(work\)` there, or `async for"):
             await term.run(office.work("it"))
         term.check()
     assert office.events == []

@@ -147,7 +147,7 @@ class Term(Unique, Entered["Term"]):
             if self._blocks:
                 raise RuntimeError(
                     f"leader {quoted(self.name)}: this term is in an `async with` already, which gives it back: "
-                    "`await term.start(work)` there, or use `async for term in leader: await term.run(work)`"
+                    "write `await term.start(work)` there, or `async for term in leader: await term.run(work)`"
                 )
             async with self:
                 for each in work:
