@@ -13,7 +13,7 @@ from aiolock._core.activity import activity_of
 from aiolock._core.session import Session, Sessions
 from aiolock._otel.marks import observed_by
 from aiolock._primitives.factories import Factories
-from aiolock._primitives.handle import Handle, Terms, kept
+from aiolock._primitives.handle import Handle, kept
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.rlock import at_least_seconds, refuse_behind
 from aiolock._primitives.section import Conduct
@@ -188,12 +188,12 @@ class LockClient(Factories):
                 is another name in another process; or `lock` refuses the name; or *of* returned something that is not a
                 lock or a semaphore.
         """
-        conduct = Conduct.of(Terms.of(wait, lease, release), busy, on_unavailable)
+        conduct = Conduct.of(wait, lease, release, on_unavailable, busy)
         names = (name, *more)
-        return synchronize(names, self._making(names, of, conduct.terms, at_least), conduct)
+        return synchronize(names, self._making(names, of, conduct, at_least), conduct)
 
     def _making(
-        self, names: Sequence[str], of: "Maker | None", terms: Terms, at_least: Duration | None
+        self, names: Sequence[str], of: "Maker | None", conduct: Conduct, at_least: Duration | None
     ) -> Callable[[str | Sequence[str]], Handle]:
         """The function that makes the handle for one call, from *names* whose templates are filled in."""
         check_maker(of)
@@ -202,8 +202,8 @@ class LockClient(Factories):
             return make
         if len(names) > 1:
             raise ValueError("at_least is for one lock, not for several as one")
-        refuse_behind(terms.release)
-        least = at_least_seconds(at_least, terms.lease)
+        refuse_behind(conduct.terms.release)
+        least = at_least_seconds(at_least, conduct.terms.lease)
         return lambda name: kept(make(name), least)
 
     def _handle_of(self, names: object, of: "Maker | None" = None) -> Handle:

@@ -21,7 +21,7 @@ from aiolock import AioLockError, ClientClosedError, Duration, Lease, LockClient
 from aiolock._aiohttp.idempotency import answer_of, endpoint_of, fingerprint_of, refuse_to_begin, response_of, whole
 from aiolock._aiohttp.names import Key, Names, check_caller, name_maker, request_key
 from aiolock._client import Maker
-from aiolock._primitives.handle import Handle, Terms
+from aiolock._primitives.handle import Handle
 from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_coroutine_function, check_maker
 from aiolock._types import BlockRelease, OnUnavailable, seconds
@@ -216,7 +216,7 @@ def synchronized(
             ``@synchronized`` got a handler without annotations.
         RuntimeError: when called: the path has no such variable, or there is no `LockClient`.
     """
-    conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)
+    conduct = Conduct.of(wait, lease, release, on_unavailable)
     error_status(status)
     check_maker(of)
     names_of = [name_maker(each) for each in (key, *more)]

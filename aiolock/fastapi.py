@@ -32,7 +32,7 @@ from aiolock._fastapi.idempotency import (
 )
 from aiolock._fastapi.inside import calls_of, route_of, routes_of
 from aiolock._fastapi.names import Template, check_endpoints, check_headers, depend, invalid, leave_out, refuse_to_yield
-from aiolock._primitives.handle import Handle, Terms
+from aiolock._primitives.handle import Handle
 from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_maker
 from aiolock._types import BlockRelease, OnUnavailable
@@ -200,7 +200,7 @@ def lock_for(
         ValueError: when called: a parameter of the template is a set, or has no text but an address.
         TypeError, ValueError: at once, for durations, templates, statuses and words that cannot work.
     """
-    conduct = Conduct.of(Terms.of(wait, lease, release), "raise", on_unavailable)
+    conduct = Conduct.of(wait, lease, release, on_unavailable)
     error_status(status)
     check_maker(of)
     keys = {f"name_{number}": each if callable(each) else Template(each) for number, each in enumerate((key, *more))}

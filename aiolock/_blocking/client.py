@@ -29,7 +29,6 @@ from aiolock._client import LockClient as AsyncLockClient
 from aiolock._config import LockConfig
 from aiolock._core.lease import Lease as AsyncLease
 from aiolock._core.ticket import TicketKind
-from aiolock._primitives.handle import Terms
 from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
 from aiolock._primitives.section import Conduct
 from aiolock._primitives.synchronized import check_maker, guard_of
@@ -201,9 +200,9 @@ class LockClient(Handle[AsyncLockClient]):
         """
         check_maker(of)
         make = None if of is None else lambda _, name: self._own(of(self, name), _OF_MUST)
-        conduct = Conduct.of(Terms.of(wait, lease, release), busy, on_unavailable)
+        conduct = Conduct.of(wait, lease, release, on_unavailable, busy)
         names = (name, *more)
-        guard = guard_of(names, self._async._making(names, make, conduct.terms, at_least), conduct)
+        guard = guard_of(names, self._async._making(names, make, conduct, at_least), conduct)
 
         def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
             check_plain(function, "what is synchronized")

@@ -42,7 +42,7 @@ class HeldOne(_Held[HeldBlock[AsyncLease], Lease]):
 
     async def _begin(self) -> tuple[Lease, Lease]:
         lease = Lease(self._runner, face_of=await self._async._acquire())
-        return lease._in_block(self._async._release), lease
+        return lease._in_block(self._async._terms.release), lease
 
 
 @final
@@ -60,7 +60,7 @@ class HeldMultiLock(_Held[HeldBlock[AsyncMultiLease], MultiLease]):
 
     async def _begin(self) -> tuple[MultiLease, MultiLease]:
         lease = MultiLease(self._runner, face_of=await self._async._acquire())
-        return lease._in_block(self._async._release), lease
+        return lease._in_block(self._async._terms.release), lease
 
 
 class One(Entered[S, Lease], Generic[S]):

@@ -1,32 +1,14 @@
 """The union of all handles that `async with` takes, for `synchronized` and the web integrations."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
-from aiolock._primitives.held_block import Acquirable
+from aiolock._primitives.held_block import Acquirable, Terms
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.multi.member import Member
 from aiolock._primitives.rlock import AsyncRLock
-from aiolock._types import BlockRelease, Duration, check_choice, lease_seconds, seconds
 
 Handle = Member | AsyncMultiLock | AsyncCountingSemaphore
-
-
-class Terms(NamedTuple):
-    """The arguments of `AsyncRLock.hold`, checked."""
-
-    wait: float | None
-    lease: float | None
-    release: BlockRelease | None
-
-    @classmethod
-    def of(cls, wait: Duration | None, lease: Duration | None, release: BlockRelease | None) -> "Terms":
-        """Check the arguments; `TypeError` or `ValueError` for an invalid one."""
-        most = None if wait is None else seconds(wait, "wait", zero=True)
-        length = None if lease is None else lease_seconds(lease)
-        if release is not None:
-            check_choice(release, BlockRelease, "release")
-        return cls(most, length, release)
 
 
 def acquirable_of(handle: Handle, terms: Terms) -> Acquirable[Any]:

@@ -4,7 +4,7 @@ import sys
 import warnings
 from asyncio import Task
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar, final
+from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 from aiolock._core.lease import Lease
 from aiolock._core.session import Sessions
@@ -15,6 +15,23 @@ from aiolock._types import BlockRelease, Duration, check_choice, lease_seconds, 
 
 G = TypeVar("G", bound=Lease | MultiLease)
 G_co = TypeVar("G_co", bound=Lease | MultiLease, covariant=True)
+
+
+class Terms(NamedTuple):
+    """The arguments of `hold`, checked."""
+
+    wait: float | None
+    lease: float | None
+    release: BlockRelease | None
+
+    @classmethod
+    def of(cls, wait: Duration | None, lease: Duration | None, release: BlockRelease | None) -> "Terms":
+        """Check the arguments; `TypeError` or `ValueError` for an invalid one."""
+        most = None if wait is None else seconds(wait, "wait", zero=True)
+        length = None if lease is None else lease_seconds(lease)
+        if release is not None:
+            check_choice(release, BlockRelease, "release")
+        return cls(most, length, release)
 
 
 class Acquirable(Protocol[G_co]):
@@ -39,7 +56,7 @@ class Acquirable(Protocol[G_co]):
 class HeldBlock(Unique, Entered[G]):
     """The result of `hold`, for one ``async with`` at a time."""
 
-    __slots__ = ("_lease", "_lock", "_release", "_unused", "_wait")
+    __slots__ = ("_lock", "_terms", "_unused")
 
     _UNUSED = (
         "hold() was never entered, so it acquired nothing: write `async with`, or `with` for a lock of "
@@ -57,11 +74,7 @@ class HeldBlock(Unique, Entered[G]):
         self._unused = False
         super().__init__(lock._sessions)
         self._lock = lock
-        self._wait = None if wait is None else seconds(wait, "wait", zero=True)
-        self._lease = None if lease is None else lease_seconds(lease)
-        if release is not None:
-            check_choice(release, BlockRelease, "release")
-        self._release: BlockRelease | None = release
+        self._terms = Terms.of(wait, lease, release)
         self._unused = True
 
     def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -88,11 +101,11 @@ class HeldBlock(Unique, Entered[G]):
 
     async def _acquire(self) -> G:
         """Acquire the lease of a block."""
-        return await self._lock._acquire_or_raise(self._wait, self._lease)
+        return await self._lock._acquire_or_raise(self._terms.wait, self._terms.lease)
 
     async def _begin(self) -> tuple[G, G]:
         granted = await self._acquire()
-        granted._open_block(self._release)
+        granted._open_block(self._terms.release)
         return granted, granted
 
 

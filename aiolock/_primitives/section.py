@@ -8,11 +8,11 @@ from aiolock._core.lease import Lease
 from aiolock._errors import AioLockError, BackendError, LockTimeoutError, ReplicationError
 from aiolock._primitives.base import Single
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
-from aiolock._primitives.handle import Handle, Terms, acquirable_of
-from aiolock._primitives.held_block import Acquirable
+from aiolock._primitives.handle import Handle, acquirable_of
+from aiolock._primitives.held_block import Acquirable, Terms
 from aiolock._primitives.multi.lease import MultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
-from aiolock._types import BlockRelease, OnBusy, OnUnavailable, check_choice
+from aiolock._types import BlockRelease, Duration, OnBusy, OnUnavailable, check_choice
 
 # The errors of an acquire that say nothing about other owners: Redis failed, or too few replicas acknowledged.
 UNAVAILABLE = (BackendError, ReplicationError)
@@ -26,12 +26,18 @@ class Conduct(NamedTuple):
     on_unavailable: OnUnavailable
 
     @classmethod
-    def of(cls, terms: Terms, busy: OnBusy, on_unavailable: OnUnavailable) -> "Conduct":
+    def of(
+        cls,
+        wait: Duration | None,
+        lease: Duration | None,
+        release: BlockRelease | None,
+        on_unavailable: OnUnavailable,
+        busy: OnBusy = "raise",
+    ) -> "Conduct":
         """Check the arguments; with *busy* "skip" the default of the wait is 0."""
         check_choice(busy, OnBusy, "busy")
         check_choice(on_unavailable, OnUnavailable, "on_unavailable")
-        if busy == "skip" and terms.wait is None:
-            terms = terms._replace(wait=0.0)
+        terms = Terms.of(0 if busy == "skip" and wait is None else wait, lease, release)
         return cls(terms, busy, on_unavailable)
 
 
