@@ -1,17 +1,15 @@
 """The locks of threads, reentrant: the owner is the thread, or a named one."""
 
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, cast, final
 
 from aiolock._blocking.blocks import Entered
-from aiolock._blocking.lease import Lease, MultiLease
+from aiolock._blocking.lease import Lease, MultiLease, lease_of
 from aiolock._blocking.runner import Runner
 from aiolock._blocking.verbs import Handle, grant, part, perhaps, plain, verb
-from aiolock._core.lease import Lease as AsyncLease
 from aiolock._primitives import base
 from aiolock._primitives.base import Single
 from aiolock._primitives.fair_lock import AsyncFairLock
 from aiolock._primitives.held_block import HeldBlock
-from aiolock._primitives.multi.lease import MultiLease as AsyncMultiLease
 from aiolock._primitives.multi.lock import AsyncMultiLock
 from aiolock._primitives.read_write import AsyncReadLock, AsyncReadWriteLock, AsyncWriteLock
 from aiolock._primitives.rlock import AsyncRLock
@@ -20,12 +18,11 @@ from aiolock._words import tell_its_maker
 S = TypeVar("S", bound=Single)
 K = TypeVar("K", bound=base.Lock)
 R = TypeVar("R", bound=AsyncRLock)
-H = TypeVar("H", bound=HeldBlock[Any])
 L = TypeVar("L", bound=Lease | MultiLease)
 
 
-class _Held(Entered[H, L]):
-    """The result of `hold`."""
+class Held(Entered[HeldBlock[Any], L]):
+    """The result of `hold`: a block with its own wait and lease."""
 
     __slots__ = ()
 
@@ -34,33 +31,24 @@ class _Held(Entered[H, L]):
         self._async._unused = False
         return super().__enter__()
 
-
-class HeldOne(_Held[HeldBlock[AsyncLease], Lease]):
-    """A block with its own wait and lease, for a primitive with one lease."""
-
-    __slots__ = ()
-
-    async def _begin(self) -> tuple[Lease, Lease]:
-        lease = Lease(self._runner, face_of=await self._async._acquire())
-        return lease._in_block(self._async._terms.release), lease
+    async def _begin(self) -> tuple[L, L]:
+        granted = lease_of(self._runner, face_of=await self._async._acquire())
+        lease = cast("L", granted._in_block(self._async._terms.release))
+        return lease, lease
 
 
 @final
-class HeldLock(HeldOne):
+class HeldLock(Held[Lease]):
     """The result of `RLock.hold`, for one ``with`` at a time."""
 
     __slots__ = ()
 
 
 @final
-class HeldMultiLock(_Held[HeldBlock[AsyncMultiLease], MultiLease]):
+class HeldMultiLock(Held[MultiLease]):
     """The result of `MultiLock.hold`, for one ``with`` at a time."""
 
     __slots__ = ()
-
-    async def _begin(self) -> tuple[MultiLease, MultiLease]:
-        lease = MultiLease(self._runner, face_of=await self._async._acquire())
-        return lease._in_block(self._async._terms.release), lease
 
 
 class One(Entered[S, Lease], Generic[S]):

@@ -4,7 +4,7 @@ from typing import Any, Final, final
 
 from aiolock._blocking.blocks import Entered
 from aiolock._blocking.lease import Lease
-from aiolock._blocking.locks import HeldOne, One
+from aiolock._blocking.locks import Held, One
 from aiolock._blocking.verbs import grant, part, perhaps, plain, verb
 from aiolock._primitives.counting_semaphore import AsyncCountingSemaphore
 from aiolock._primitives.counting_semaphore import HeldCountingSemaphore as AsyncHeldCountingSemaphore
@@ -69,7 +69,7 @@ class CountingSemaphore(Entered[AsyncCountingSemaphore, None]):
 
 
 @final
-class HeldSemaphore(HeldOne):
+class HeldSemaphore(Held[Lease]):
     """The result of `Semaphore.hold`, for one ``with`` at a time."""
 
     __slots__ = ()
