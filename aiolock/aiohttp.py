@@ -229,7 +229,7 @@ def synchronized(
             request = _request_of(args)
             names = [await _awaited(name_of(request)) for name_of in names_of]
             lock, refuse = _lock(request, names if more else names[0], of), functools.partial(_refuse, request)
-            locked = HandlerBlock(lock, Section(lock, conduct), status, refuse)
+            locked = HandlerBlock(Section(lock, conduct), status, refuse)
             return await _answer(request, locked, functools.partial(handler, *args, **kwargs))
 
         return under_lock  # type: ignore[return-value]

@@ -211,7 +211,7 @@ def lock_for(
         locks = await _locks_of(connection, given)
         names = [each.name(connection) if isinstance(each, Template) else given[name] for name, each in keys.items()]
         lock = _lock(connection, locks, names if more else names[0], of)
-        block = HandlerBlock(lock, Section(lock, conduct), status, partial(_refuse, connection))
+        block = HandlerBlock(Section(lock, conduct), status, partial(_refuse, connection))
         return await outer_stack_of(connection).enter_async_context(block)
 
     depend(held, {_LOCKS: get_locks} | keys)

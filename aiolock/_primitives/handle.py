@@ -13,7 +13,7 @@ Handle = Member | AsyncMultiLock | AsyncCountingSemaphore
 
 def acquirable_of(handle: Handle, terms: Terms) -> Acquirable[Any]:
     """
-    What a block under *handle* acquires; for a counting semaphore it gives a lease that is not `shown`.
+    What a block under *handle* acquires; for a counting semaphore it gives a lease that users do not see.
 
     `TypeError` if *handle* is no `Handle`; or if it is a counting semaphore, and *terms* have more than a wait.
     """
@@ -33,8 +33,3 @@ def kept(handle: object, at_least: float) -> AsyncRLock:
     if not isinstance(handle, AsyncRLock):
         raise TypeError(f"at_least is for a lock or a fair lock, not for {handle!r}")
     return handle._kept(at_least)
-
-
-def shown(handle: object, granted: Any) -> Any:
-    """The value that a block under *handle* gives the user: *granted*, or ``None`` for a counting semaphore."""
-    return None if isinstance(handle, AsyncCountingSemaphore) else granted

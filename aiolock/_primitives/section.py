@@ -55,6 +55,11 @@ class Section:
         """Whether the function is to run, under the lock or without it."""
 
     @property
+    def name(self) -> str:
+        """The name of the lock."""
+        return self._handle.name
+
+    @property
     def release(self) -> BlockRelease | None:
         """Whether the end of the block waits for the answer to its release; ``None`` means as the client says."""
         return self._conduct.terms.release
@@ -73,11 +78,11 @@ class Section:
         return None
 
     async def _begin(self) -> tuple[Lease | MultiLease | None, Lease | MultiLease | None]:
-        """Begin the block, as `Entered._begin` does; there is none if the function runs without a lease."""
+        """Begin the block, if there is a lease, as `Entered._begin` does; a counting semaphore's users see no lease."""
         granted = await self.acquire()
         if granted is not None:
             granted._open_block(self.release)
-        return granted, granted
+        return granted, None if isinstance(self._handle, AsyncCountingSemaphore) else granted
 
     async def __aenter__(self) -> bool:
         self._granted, _ = await self._begin()

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NoReturn
 
 from aiolock import AioLockError, AsyncOnce, Lease, LeaseLostError, MultiLease, NotHeldError
 from aiolock._log import log
-from aiolock._primitives.handle import Handle, shown
 from aiolock._primitives.section import UNAVAILABLE, Section
 from aiolock._types import quoted
 from aiolock._web.problem import Problem, problem_of
@@ -15,7 +14,7 @@ from aiolock._web.problem import Problem, problem_of
 
 class HandlerBlock:
     """
-    A *block* of *lock* for an ``async with`` around a handler. *status* is the answer if the lock is busy.
+    A *block* of a lock for an ``async with`` around a handler. *status* is the answer if the lock is busy.
 
     An error of aiolock about the lock goes to *refuse*, which raises the framework's error response. If the lock is
     lost, *refuse* also replaces any exception of the handler, which may be the response of a success. Otherwise the
@@ -27,12 +26,10 @@ class HandlerBlock:
 
     def __init__(
         self,
-        lock: Handle | AsyncOnce,
         block: Section | AsyncOnce,
         status: int,
         refuse: Callable[[Problem, AioLockError | None], NoReturn],
     ) -> None:
-        self._lock = lock
         self._block = block
         self._status = status
         self._refuse = refuse
@@ -43,11 +40,12 @@ class HandlerBlock:
     async def __aenter__(self) -> Any:
         try:
             begun: tuple[Any, Any] = await self._block._begin()
-            self._entered, self._granted = begun
         except AioLockError as error:
             self._refuse_for(error, error)
             raise
-        return shown(self._lock, self._granted)
+        block, given = begun
+        self._entered = self._granted = block
+        return given
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -58,7 +56,7 @@ class HandlerBlock:
             await self._entered.__aexit__(kind, error, trace)
         except Exception as failure:
             if error is None and isinstance(failure, UNAVAILABLE):
-                log.warning(self._UNANSWERED, quoted(self._lock.name), failure)
+                log.warning(self._UNANSWERED, quoted(self._block.name), failure)
                 return
             self._refuse_for(self._loss(), failure)
             raise
@@ -89,5 +87,5 @@ class HandlerBlock:
         # An answer about another lock was logged before, and so were both losses.
         if not isinstance(raised, AioLockError) and not isinstance(raised.__cause__, AioLockError):
             text = "lock %s was lost; the exception of its handler is answered with 503"
-            log.warning(text, quoted(self._lock.name), exc_info=raised)
+            log.warning(text, quoted(self._block.name), exc_info=raised)
         self._refuse(problem, ours)

@@ -129,7 +129,7 @@ class Run(HandlerBlock):
         once = locks.once(
             name, keep=lambda kept: 0.0 if kept is None else length, wait=0, on_unavailable=on_unavailable
         )
-        super().__init__(once, once, CONFLICT, refuse)
+        super().__init__(once, CONFLICT, refuse)
         # The fingerprint of the request.
         self._request = request
         # Set while the handler runs.
