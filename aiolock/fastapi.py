@@ -5,11 +5,10 @@ Needs FastAPI 0.121.1 or later (the extra ``fastapi``).
 """
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Annotated, Any, NoReturn, TypedDict
-from weakref import WeakKeyDictionary
 
 from fastapi import Depends, FastAPI, Header, HTTPException, WebSocketException
 from redis.asyncio import Redis, RedisCluster
@@ -30,8 +29,9 @@ from aiolock._fastapi.idempotency import (
     request_of,
     runs_of,
 )
-from aiolock._fastapi.inside import calls_of, route_of, routes_of
+from aiolock._fastapi.inside import route_of
 from aiolock._fastapi.names import Template, check_endpoints, check_headers, depend, invalid, leave_out, refuse_to_yield
+from aiolock._fastapi.schema import add_responses, refusals_of
 from aiolock._primitives.handle import Handle
 from aiolock._primitives.section import Conduct, Section
 from aiolock._primitives.synchronized import check_maker
@@ -43,7 +43,6 @@ from aiolock._web.health import HEALTHY, NO_STORE, health_of
 from aiolock._web.idempotency import (
     DAY,
     HEADER,
-    MISSING,
     BadRequestError,
     Keeping,
     Run,
@@ -59,7 +58,6 @@ from aiolock._web.problem import (
     OUT_OF_SERVICE,
     Problem,
     busy,
-    described,
     error_status,
     problem_of,
 )
@@ -83,8 +81,6 @@ _LOCKS = "locks"
 # A close code of WebSockets.
 _TRY_AGAIN_LATER = 1013
 
-# FastAPI's description of a 422.
-_NOT_VALID = "Validation Error"
 # In the form of pydantic's errors, without the input: that may be text which no response can carry (a lone surrogate).
 _BAD_NAME = {"type": "value_error", "loc": ("request",), "msg": "No lock can have the name that this request makes"}
 
@@ -157,8 +153,6 @@ Locks = Annotated[LockClient, Depends(get_locks)]
 
 # The header of an idempotent request, for the schema.
 _Key = Annotated[str | None, Header(alias=HEADER)]
-# The answers with which a dependency may refuse a request, for the schema.
-_refusals: "WeakKeyDictionary[Callable[..., Any], Sequence[Problem]]" = WeakKeyDictionary()
 
 
 def lock_for(
@@ -215,7 +209,7 @@ def lock_for(
         return await outer_stack_of(connection).enter_async_context(block)
 
     depend(held, {_LOCKS: get_locks} | keys)
-    _refusals[held] = [busy(status), *OUT_OF_SERVICE]
+    refusals_of[held] = [busy(status), *OUT_OF_SERVICE]
     return Depends(held, scope="function")
 
 
@@ -256,10 +250,7 @@ def idempotent(
         request = request_of(connection)
         check_headers(request)
         locks, runs = await _locks_of(request, given), runs_of(request)
-        try:
-            found = key_of(request.headers.getlist(HEADER), required=required)
-        except BadRequestError as bad:
-            raise LockProblem(bad.problem) from bad
+        found = _key_of(request, required=required)
         if found is None:
             return
         owner = None if caller is None else checked_caller(given["caller"])
@@ -272,7 +263,7 @@ def idempotent(
 
     depend(run, {_LOCKS: get_locks} | ({} if caller is None else {"caller": caller}))
     IDEMPOTENT.add(run)
-    _refusals[run] = refusals(required=required)
+    refusals_of[run] = refusals(required=required)
     return Depends(run, scope="function")
 
 
@@ -292,7 +283,7 @@ def add_exception_handlers(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = describe()
-        _add_responses(schema, app)
+        add_responses(schema, app)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -332,6 +323,13 @@ async def _locks_of(connection: HTTPConnection, given: dict[str, Any]) -> LockCl
     return locks
 
 
+def _key_of(request: Request, *, required: bool) -> str | None:
+    try:
+        return key_of(request.headers.getlist(HEADER), required=required)
+    except BadRequestError as bad:
+        raise LockProblem(bad.problem) from bad
+
+
 def _lock(connection: HTTPConnection, locks: LockClient, names: object, of: Maker | None) -> Handle:
     try:
         lock = locks._handle_of(names)
@@ -355,31 +353,6 @@ async def _handle(connection: Request | WebSocket, error: Exception) -> Response
         await connection.close(_TRY_AGAIN_LATER, problem.detail)
         return None
     return JSONResponse(problem.document, problem.status, problem.headers, MEDIA_TYPE)
-
-
-# The OpenAPI schema.
-
-
-def _add_responses(schema: dict[str, Any], app: FastAPI) -> None:
-    for route in routes_of(app):
-        problems = [each for call in calls_of(route.dependant) for each in _refusals.get(call, ())]
-        # A WebSocket has no methods.
-        for method in getattr(route, "methods", None) or ():
-            operation = schema.get("paths", {}).get(route.path_format, {}).get(method.lower())
-            if operation is not None:
-                _add(described(problems), operation["responses"])
-                if MISSING in problems:
-                    for each in operation["parameters"]:
-                        each["required"] |= each["name"] == HEADER
-
-
-def _add(ours: dict[str, dict[str, Any]], responses: dict[str, dict[str, Any]]) -> None:
-    """Add *ours* to *responses*, beside what FastAPI says of requests that are not valid; what users say stays."""
-    for status, response in ours.items():
-        there = responses.setdefault(status, response)
-        if there.get("description") == _NOT_VALID:
-            text, content = f"{_NOT_VALID}\n\n{response['description']}", there.get("content", {})
-            responses[status] = response | {"description": text, "content": content | response["content"]}
 
 
 for _name in __all__:

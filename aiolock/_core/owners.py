@@ -8,9 +8,11 @@ difference: tracing tools wrap every coroutine that becomes a task.
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from weakref import ref
 
@@ -153,6 +155,8 @@ class Owned(Protocol):
 S = TypeVar("S", bound=Owned)
 P = ParamSpec("P")
 T = TypeVar("T")
+# The task that calls a verb; `None` if a callback of the loop does.
+Caller = asyncio.Task[object] | None
 
 
 def in_own_task(
@@ -160,6 +164,21 @@ def in_own_task(
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
     """*verb*, whose coroutine raises if it runs in another task than the one that called it."""
     return answered(verb, _OwnAnswer)
+
+
+def for_caller(
+    verb: Callable[Concatenate[S, Caller, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """*verb*, which gets the task that calls it: another one may run its coroutine, as that of `asyncio.shield`."""
+    signature = inspect.signature(verb)
+    owned, _, *others = signature.parameters.values()
+
+    @wraps(verb)
+    def called(owned: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return verb(owned, current_task(), *args, **kwargs)
+
+    vars(called)["__signature__"] = signature.replace(parameters=[owned, *others])
+    return answered(called)
 
 
 class _OwnAnswer(Answer[T]):

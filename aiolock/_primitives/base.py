@@ -1,6 +1,5 @@
 """What the primitives with leases share: acquiring for a lease, and the verbs of a lock."""
 
-import asyncio
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import astuple
@@ -8,11 +7,11 @@ from time import monotonic
 from types import CoroutineType, TracebackType
 from typing import Any, Unpack, cast
 
-from aiolock._answers import answered, answering, marked
+from aiolock._answers import answering, marked
 from aiolock._core.acquire import Acquisition
 from aiolock._core.hold import BaseLease
 from aiolock._core.lease import Lease, refuse_under_work
-from aiolock._core.owners import current_task, in_own_task, refuse_elsewhere
+from aiolock._core.owners import Caller, current_task, for_caller, in_own_task, refuse_elsewhere
 from aiolock._core.session import Sessions
 from aiolock._errors import BackendError, LockTimeoutError, NotALockError, NotHeldError
 from aiolock._primitives.held_block import HeldLock
@@ -60,7 +59,7 @@ class Single(Named):
         left = self._sessions.leave(sys._getframe(1), current_task(), self._want, self._named, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
-    async def _enter(self, caller: "asyncio.Task[object] | None", depth: int = 1) -> Lease:
+    async def _enter(self, caller: Caller, depth: int = 1) -> Lease:
         acquisition = self._acquisition(None)
         if caller is not acquisition.record.task():
             refuse_elsewhere(self)
@@ -87,7 +86,7 @@ class Single(Named):
             session.blocks.refuse_in_lost(task, keys, owner)
         return Acquisition(session, want, owner, task, lease)
 
-    def _owner(self, caller: "asyncio.Task[object] | None" = None) -> str:
+    def _owner(self, caller: Caller = None) -> str:
         """The id of the owner in the task of the *caller*, or the running one."""
         return self._sessions.open().owners.acting(self._named, caller)[0]
 
@@ -95,7 +94,7 @@ class Single(Named):
         """Whether *other* is a handle of the same lock, for the same owner."""
         return (self._sessions, self._want, self._named) == (other._sessions, other._want, other._named)
 
-    def _last_lease(self, caller: "asyncio.Task[object] | None") -> BaseLease | None:
+    def _last_lease(self, caller: Caller) -> BaseLease | None:
         """The lease that the next release by the *caller*, or the running task, gives back."""
         session = self._sessions.here()
         owner, task = session.owners.acting(self._named, caller)
@@ -180,8 +179,8 @@ class Lock(Single):
     # Every primitive that can be acquired has `try_acquire`; a lock has Redisson's name as well.
     try_acquire = try_lock
 
-    @answered
-    def release(self) -> Coroutine[Any, Any, None]:
+    @for_caller
+    async def release(self, caller: Caller) -> None:
         """
         Release one hold of the current owner, the last that it acquired.
 
@@ -196,9 +195,6 @@ class Lock(Single):
             LeaseLostError: the owner held it, and the lock is lost.
             BackendError: no answer in time; the release is tried for as long as there can be something to free.
         """
-        return self._release(current_task())
-
-    async def _release(self, caller: "asyncio.Task[object] | None") -> None:
         lease = self._last_lease(caller)
         if lease is None:
             raise await self._not_held(caller)
@@ -282,7 +278,7 @@ class Lock(Single):
         """The holder; if there are several, the first."""
         return next((seen.holder for seen in await self._seen()), None)
 
-    async def _not_held(self, caller: "asyncio.Task[object] | None") -> NotHeldError:
+    async def _not_held(self, caller: Caller) -> NotHeldError:
         owner = self._owner(caller)
         try:
             return NotHeldError(self.name, owner, await self._holder())

@@ -1,14 +1,13 @@
 """AsyncSemaphore: a number of permits, each for a time."""
 
-import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, final
+from typing import Unpack, final
 
-from aiolock._answers import answered, answering
+from aiolock._answers import answering
 from aiolock._core.lease import Lease
-from aiolock._core.owners import current_task, in_own_task
+from aiolock._core.owners import Caller, for_caller, in_own_task
 from aiolock._errors import NotHeldError
 from aiolock._primitives.base import Single, refuse_release
 from aiolock._primitives.held_block import HeldBlock
@@ -107,8 +106,8 @@ class AsyncSemaphore(Single):
             raise unexpected("hold", unknown)
         return HeldSemaphore(self._of(permits), wait, lease, release)
 
-    @answered
-    def release(self, permit: Lease | None = None) -> Coroutine[Any, Any, None]:
+    @for_caller
+    async def release(self, caller: Caller, permit: Lease | None = None) -> None:
         """
         Give *permit* back, from any task; ``None`` means the permits of the current owner's last acquire.
 
@@ -122,9 +121,6 @@ class AsyncSemaphore(Single):
             BackendError: no answer in time; the release is tried for as long as there can be something to free.
             TypeError, ValueError: *permit* is not a lease, or not a lease of this semaphore.
         """
-        return self._release(current_task(), permit)
-
-    async def _release(self, caller: "asyncio.Task[object] | None", permit: Lease | None = None) -> None:
         if permit is not None:
             await self._checked(permit).release()
         elif (lease := self._last_lease(caller)) is not None:
@@ -243,7 +239,7 @@ class AsyncSemaphore(Single):
             raise ValueError(f"{permit!r} is not a permit of {quoted(self.name)}")
         return permit
 
-    async def _not_held(self, caller: "asyncio.Task[object] | None") -> NotHeldError:
+    async def _not_held(self, caller: Caller) -> NotHeldError:
         owner = self._owner(caller)
         return NotHeldError(self.name, owner, None, "this owner has no permit", kind=self._want.scripts.kind)
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack, final
 
-from aiolock._answers import answered, answering
+from aiolock._answers import answering
 from aiolock._core.lease import Lease, release_unawaited
-from aiolock._core.owners import current_task, in_own_task
+from aiolock._core.owners import Caller, for_caller, in_own_task
 from aiolock._errors import AioLockError, LeaseLostError, NotHeldError, QuorumError
 from aiolock._helpers.together import Begun, all_of
 from aiolock._primitives.base import added_up, refuse_release
@@ -87,8 +87,8 @@ class AsyncMultiLock(Entered[MultiLease]):
 
     try_acquire = try_lock
 
-    @answered
-    def release(self) -> Coroutine[Any, Any, None]:
+    @for_caller
+    async def release(self, caller: Caller) -> None:
         """
         Give one hold of each lock back, from the current owner.
 
@@ -102,9 +102,6 @@ class AsyncMultiLock(Entered[MultiLease]):
             LeaseLostError: the owner held all the locks, and has lost one; the others are given back.
             BackendError: no answer in time; the releases are tried for as long as there can be something to free.
         """
-        return self._release(current_task())
-
-    async def _release(self, caller: "asyncio.Task[object] | None") -> None:
         leases = []
         for member in self._members:
             if (lease := member._last_lease(caller)) is None:
@@ -112,7 +109,7 @@ class AsyncMultiLock(Entered[MultiLease]):
             leases.append(lease)
         for lease in leases:
             refuse_release(lease)
-        await all_of([Begun(member._release(caller)) for member in reversed(self._members)])
+        await all_of([Begun(lease._hold.give_back(lease)) for lease in reversed(leases)])
 
     def hold(
         self,
