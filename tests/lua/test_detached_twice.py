@@ -68,8 +68,8 @@ class Layout(ABC):
         how = (self.id_of(HOLDER), self.id_of(DETACHED), KEEP, RETENTION, MEMORY, "", *self.more, "channel")
         return await self.run(self.scripts.detach, HOLDER, *how)
 
-    async def adopt(self, owner: str = ADOPTER) -> Reply:
-        how = (LEASE, RETENTION, MEMORY, self.id_of(DETACHED), *self.more, "channel")
+    async def adopt(self, owner: str = ADOPTER, lease: int = LEASE) -> Reply:
+        how = (lease, RETENTION, MEMORY, self.id_of(DETACHED), *self.more, "channel")
         return await self.run(self.scripts.adopt, owner, *self.claim(owner), *how)
 
     def claim(self, owner: str) -> tuple[object, ...]:
@@ -389,6 +389,19 @@ async def test_a_writer_that_expires_after_its_reader_was_detached_keeps_nobody_
     own = (OTHER, "other:a1", 1, 1, LEASE, RETENTION, MEMORY, 0, "channel")
     assert in_words(await Read(redis).run(READ.acquire, OTHER, *own)) == "granted"
     assert await fields(redis) == {"mode read", DETACHED, OTHER}
+
+
+async def test_redissons_waiters_are_told_the_number_of_permits_that_end_sooner(redis: Redis) -> None:
+    """They do not ask again at a message of zero, which is the number that is available now."""
+    layout = Permits(redis)
+    async with redis.pubsub() as heard:
+        await heard.subscribe("channel")
+        assert (await heard.get_message(timeout=5))["type"] == "subscribe"
+        await layout.acquire(HOLDER)
+        await layout.detach()
+        assert (await heard.get_message(timeout=5))["data"] == b"2"
+        await layout.adopt(lease=BETWEEN)
+        assert (await heard.get_message(timeout=5))["data"] == b"2"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
