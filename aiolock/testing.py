@@ -55,7 +55,11 @@ def lock_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def lock_url(lock_server: Server) -> str:
-    """The server's URL. Override it to use another one: EVERY KEY of that database is deleted before each test."""
+    """
+    The server's URL. Override it to use another one: EVERY KEY of that database is deleted before each test.
+
+    Each worker of pytest-xdist needs a database of its own.
+    """
     return lock_server.url
 
 
