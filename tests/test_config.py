@@ -161,18 +161,23 @@ def test_renewals_are_due_at_a_third_of_the_lease() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "lease", "expected"),
+    ("settings", "lease", "names", "expected"),
     [
         # The drift is a hundredth of the lease and 10 ms.
-        ({}, 30.0, 0.31),
-        ({}, 1.0, 0.02),
+        ({}, 30.0, 1, 0.31),
+        ({}, 1.0, 1, 0.02),
         # It is never more than a quarter of the lease.
-        ({}, 0.02, 0.005),
-        ({"drift": 2}, 30.0, 2.0),
-        ({"drift": 2}, 4.0, 1.0),
+        ({}, 0.02, 1, 0.005),
+        ({"drift": 2}, 30.0, 1, 2.0),
+        ({"drift": 2}, 4.0, 1, 1.0),
+        # The holders of many names are told one after another.
+        ({}, 3.0, 1_000, 0.3),
+        ({}, 30.0, 10_000, 3.0),
+        ({"drift": 2}, 30.0, 1_000, 2.0),
+        ({}, 3.0, 10_000, 0.75),
     ],
 )
 def test_a_lease_counts_as_over_a_margin_before_its_end(
-    settings: dict[str, Any], lease: float, expected: float
+    settings: dict[str, Any], lease: float, names: int, expected: float
 ) -> None:
-    assert margin(lease, Timing.of(LockConfig(**settings))) == pytest.approx(expected)
+    assert margin(lease, Timing.of(LockConfig(**settings)), names) == pytest.approx(expected)

@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Any, NamedTuple, cast
 
 from aiolock._backend import Call
-from aiolock._core.hold import ROUNDED, Hold, Keeper, margin
+from aiolock._core.hold import ROUNDED, Hold, margin
+from aiolock._core.keeper import Keeper
 from aiolock._core.renewer import next_number
 from aiolock._core.watch import Watch
 from aiolock._errors import LossReason
@@ -87,7 +88,7 @@ class CoveredHold(Hold):
     expires: float = cast("float", _with_news("_expires"))
     watch: Watch = cast("Watch", _with_news("_watch"))
 
-    def __init__(self, claim: Claim, token: int, keeper: Keeper, *, repeated: bool = False) -> None:
+    def __init__(self, claim: Claim, token: int, keeper: Keeper[Hold], *, repeated: bool = False) -> None:
         self.news: News | None = None
         """What the thread knows about the hold; ``None`` until the thread begins to renew it."""
         self.heard: float = 0.0
@@ -166,7 +167,8 @@ class CoveredHold(Hold):
         """Note that a renewal which was sent at *sent* is acknowledged, and gives the hold *left* seconds."""
         assert self.news is not None
         timing = self._keeper.timing
-        due, deadline = sent + min(timing.renew_interval, left / 2), sent + left - margin(left, timing)
+        due = sent + min(timing.renew_interval, left / 2)
+        deadline = sent + left - margin(left, timing, len(self._keeper.entries))
         number, acknowledged = self.news.number, self.news.acknowledged + 1
         self.news = News(number, acknowledged, sent, left, due, deadline)
 

@@ -24,15 +24,13 @@ import math
 from functools import partial
 from logging import DEBUG
 from time import monotonic
-from typing import Protocol
 
 from aiolock._backend import Call, Delivery
 from aiolock._config import ENDED_MEMORY, Timing
-from aiolock._core.commands import Commands
 from aiolock._core.detached import Detached
 from aiolock._core.held import GIVEN_BACK, GONE, LIVE, LOST, UNWINDING, Body, Held, Remains, State
+from aiolock._core.keeper import Keeper
 from aiolock._core.owners import OwningTask
-from aiolock._core.report import Reporter
 from aiolock._core.watch import Watch
 from aiolock._errors import LeaseLostError, LossReason, NotHeldError, ReplicationError
 from aiolock._identity import KEPT
@@ -43,30 +41,8 @@ from aiolock._scripts.replies import Acquired, Changed, Lost
 
 # Seconds by which the life in the server's answer may be shorter than the command asked for, because of rounding.
 ROUNDED = 0.01
-
-
-class Keeper(Protocol):
-    """The index that keeps the holds of a client, and the parts that they share."""
-
-    commands: Commands
-    report: Reporter
-    timing: Timing
-    patient_until: float | None
-    """While the client closes: the time until which no rollback is cancelled a second time (monotonic clock)."""
-    body_ended: asyncio.Event | None
-    """Set when a body of any hold has ended; closing waits for it."""
-
-    def ended(self, hold: "Hold") -> None:
-        """Note that *hold* is neither LIVE nor UNWINDING any more."""
-
-    def given_back(self, hold: "Hold", release: Call[Changed], in_a_row: int, *, behind: bool) -> None:
-        """Note that *release* has ended *hold*, after *in_a_row* hand-offs: a waiter's acquire may be sent along."""
-
-    def lost(self, hold: "Hold") -> None:
-        """Note that *hold* is lost: remember it for its owner's late release, and let waiters try."""
-
-    def lost_given_back(self, hold: "Hold") -> None:
-        """Note that the owner of *hold*, which is lost, has given all its leases back."""
+# Seconds that the client needs to tell one holder of its loss, and to let it end, on a slow machine.
+_TO_TELL = 0.0003
 
 
 class BaseLease(Unique):
@@ -121,7 +97,7 @@ class Hold(Held):
 
     __slots__ = ("__weakref__", "_keeper", "_lost")
 
-    def __init__(self, claim: Claim, token: int, keeper: Keeper, *, repeated: bool = False) -> None:
+    def __init__(self, claim: Claim, token: int, keeper: "Keeper[Hold]", *, repeated: bool = False) -> None:
         self.claim = claim
         self.token = token
         self.since: float = monotonic()
@@ -208,7 +184,7 @@ class Hold(Held):
             timing = self._keeper.timing
             self.confirmed_at = sent
             self.expires = sent + left
-            self.deadline = sent + left - margin(left, timing)
+            self.deadline = sent + left - margin(left, timing, len(self._keeper.entries))
             soon = left < 2 * timing.renew_interval and not self.is_at_its_end
             self.watch.renew_at = sent + (left / 2 if soon else timing.renew_interval)
 
@@ -395,6 +371,11 @@ class Hold(Held):
             _ = self._release(0)
 
 
-def margin(lease: float, timing: Timing) -> float:
-    """How long before its end on the server a lease counts as ended, in seconds; a quarter of *lease* at most."""
-    return min(0.01 * lease + 0.01 if timing.drift is None else timing.drift, lease / 4)
+def margin(lease: float, timing: Timing, names: int = 0) -> float:
+    """
+    How long before its end on the server a lease counts as ended, in seconds; a quarter of *lease* at most.
+
+    With many *names* in use, an outage may end all their leases at one moment; the client tells their holders in turn.
+    """
+    drift = 0.01 * lease + 0.01 if timing.drift is None else timing.drift
+    return min(max(drift, _TO_TELL * names), lease / 4)

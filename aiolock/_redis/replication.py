@@ -15,6 +15,9 @@ from aiolock._redis.aside import Answered
 from aiolock._redis.user import Command
 from aiolock._types import milliseconds
 
+# The answers to a WAIT if the server has become a replica: during the WAIT, or before it.
+_DEMOTED = ("UNBLOCKED", "WAIT cannot be used with replica")
+
 
 class Replication:
     """
@@ -60,11 +63,12 @@ class Replication:
     def _confirmed(self, asked: int, acks: Any) -> list[Call]:
         """Note that *acks* replicas acknowledged the grants, when *asked* replicas were asked for."""
         self.is_asked = False
-        if isinstance(acks, ResponseError):
+        is_demoted = isinstance(acks, ResponseError) and str(acks).startswith(_DEMOTED)
+        if isinstance(acks, ResponseError) and not is_demoted:
             self._unknown(acks)
         granted, self.granted = self.granted, []
-        # There are more replicas than the last WAIT asked for: send the calls again, which are granted again.
-        if asked < self._wanted:
+        # The calls are sent again, to the new primary; or because there are more replicas than the last WAIT asked for.
+        if is_demoted or asked < self._wanted:
             return [call for call, _ in granted]
         for call, answer in granted:
             call.short = (acks, self._wanted) if acks < self._wanted else None

@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import Lease, LeaseLostError
+from aiolock import Lease, LeaseLostError, LockClient
 from aiolock._scripts import ACQUIRE, RENEW
 from tests.support.cancellation import cancelling
 from tests.support.holding import Holder, client_behind
@@ -91,6 +91,14 @@ async def test_the_margin_is_the_configured_one(redis: Redis, proxy: Proxy) -> N
         proxy.black_hole()
         lost, gone = await measured(redis, held)
         assert gone - lost > 0.25
+
+
+async def test_leases_of_many_names_count_as_over_sooner_because_their_holders_are_told_in_turn(
+    locks: LockClient,
+) -> None:
+    async with locks.multi(*(f"order:{number}" for number in range(500))).hold(lease=4) as lease:
+        margins = {hold.expires - hold.deadline for hold in map(hold_of, lease.leases.values())}
+    assert min(margins) == pytest.approx(max(margins)) == pytest.approx(0.15)
 
 
 async def test_a_lease_counts_from_before_the_acquire_was_sent_when_the_answer_is_late(

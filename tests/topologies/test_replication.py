@@ -207,6 +207,19 @@ async def test_replicas_that_come_back_in_time_keep_the_lock(two: Replicated, pr
         lease.check()
 
 
+async def test_a_grant_whose_primary_is_demoted_while_replicas_are_asked_is_sent_again(server: Server) -> None:
+    with Replicated(server._executable) as servers:
+        redis = Redis.from_url(servers.primary.url)
+        wait_until(lambda: len(ask(servers.primary, "ROLE")[2]) == 2, "both replicas are in step")
+        async with redis, client_of(redis, 2, replicas_timeout=5) as locks:
+            async with paused(*servers.replicas):
+                acquiring = asyncio.create_task(acquire(locks.lock(NAME)))
+                await until(lambda: "cmd=wait" in ask(servers.primary, "CLIENT", "LIST"))
+                ask(servers.primary, "REPLICAOF", "127.0.0.1", str(servers.replicas[0].port))
+                ask(servers.primary, "REPLICAOF", "NO", "ONE")
+            await acquiring
+
+
 async def test_the_replicas_are_asked_once_for_a_batch(primary: Redis) -> None:
     async with client_of(primary, 2, replicas_timeout=5) as locks:
         names = [locks.lock(f"name {number}", owner="job") for number in range(20)]

@@ -3,9 +3,9 @@
 --
 -- A token is the time, unless the last token is above that. No two clocks are equal, so a client that knows their
 -- differences proposes a time a little ahead of all of them. A proposal that is too far ahead of the server's clock is
--- ignored.
+-- ignored: when a server has lost its data, it votes again after the longest lease, and its clock must be ahead by then.
 
-local MOST_AHEAD = 1000000
+local MOST_AHEAD = math.min(1000000, longest * 500)
 
 local clock = microseconds
 local microseconds = function()

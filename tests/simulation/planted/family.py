@@ -99,7 +99,7 @@ LOAD_AND_LOSSES = (
     Fault(
         "a lease is told to be over when half of it is left",
         "_core/hold.py",
-        "self.deadline = sent + left - margin(left, timing)",
+        "self.deadline = sent + left - margin(left, timing, len(self._keeper.entries))",
         "self.deadline = sent + left / 2",
         "--on one --profile calm --act renewed",
     ),

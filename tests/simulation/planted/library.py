@@ -9,15 +9,15 @@ _HOLDS = (
     Fault(
         "the deadline has no margin",
         "_core/hold.py",
-        "return min(0.01 * lease + 0.01 if timing.drift is None else timing.drift, lease / 4)",
+        "return min(max(drift, _TO_TELL * names), lease / 4)",
         "return 0.0",
         f"{_CALM} --act until_its_end",
     ),
     Fault(
         "the deadline is reckoned from the reply",
         "_core/hold.py",
-        "self.deadline = sent + left - margin(left, timing)",
-        "self.deadline = monotonic() + left - margin(left, timing)",
+        "self.deadline = sent + left - margin(left, timing, len(self._keeper.entries))",
+        "self.deadline = monotonic() + left - margin(left, timing, len(self._keeper.entries))",
     ),
     Fault(
         "the first renewal is due when the lease ends",
