@@ -312,6 +312,17 @@ async def test_the_greatest_token_is_raised_to_a_majority_before_it_is_told(
         ahead = lease.token + 1000
 
 
+async def test_a_token_is_ahead_of_the_clocks_by_less_than_the_longest_lease(redises: list[Redis]) -> None:
+    """Servers that have lost their data vote again after that time, and must not grant a smaller token then."""
+    async with LockClient.redlock(redises, config=LockConfig(lease=0.3), longest_lease=0.6) as locks:
+        lock, backend = locks.lock("orders"), session_of(locks).commands.backend
+        assert isinstance(backend, QuorumBackend)
+        await (await lock.acquire()).release()
+        backend._clock._ahead = time.time() - time.monotonic() + 0.9
+        async with lock as lease:
+            assert lease.token < (time.time() + 0.3) * 1_000_000
+
+
 async def test_one_round_is_enough_when_the_clocks_are_known(locks: LockClient) -> None:
     """The proposed token is ahead of every clock: all grant with the same token, and none is raised."""
     lock, backend = locks.lock("orders"), session_of(locks).commands.backend
