@@ -186,7 +186,7 @@ def test_the_refusal_of_a_url_does_not_show_its_password() -> None:
             return "Dsn('redis://:secret@localhost')"
 
     dsn: Any = Dsn()
-    with pytest.raises(TypeError, match=r"^URL must be a str, such as str\(url\), not a Dsn$"):
+    with pytest.raises(TypeError, match=r"^URL must be a str, such as str\(url\), not Dsn$"):
         LockClient.from_url(dsn)
     with pytest.raises(ValueError, match=r"^URL must be text that can be encoded as UTF-8$"):
         LockClient.from_url("redis://:secret\udcff@localhost")

@@ -122,7 +122,7 @@ def test_no_cut_or_changed_ticket_raises_anything_else(other: str) -> None:
 
 @pytest.mark.parametrize("ticket", [None, 7, b"aiolock1.", ["aiolock1."]])
 async def test_another_type_is_refused_without_showing_it(locks: LockClient, ticket: Any) -> None:
-    with pytest.raises(TypeError, match=f"^ticket must be a str, not a {type(ticket).__name__}$"):
+    with pytest.raises(TypeError, match=f"^ticket must be a str, not {type(ticket).__name__}$"):
         _ = locks.adopt(ticket)
 
 

@@ -189,11 +189,12 @@ class AsyncCountingSemaphore(Named):
 class HeldCountingSemaphore(Entered[None]):
     """The result of `AsyncCountingSemaphore.hold`, for one ``async with`` at a time."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_name")
 
     def __init__(self, block: "Block", wait: Duration | None) -> None:
         super().__init__(block._sessions)
         self._held = HeldBlock(block, wait, None)
+        self._name = block.name
 
     def _enter(self, caller: "Task[object] | None") -> Coroutine[Any, Any, None]:
         self._held._unused = False
@@ -204,7 +205,7 @@ class HeldCountingSemaphore(Entered[None]):
         return lease, None
 
     def __repr__(self) -> str:
-        return f"<HeldCountingSemaphore of {quoted(self._held._lock.name)}>"
+        return f"<HeldCountingSemaphore of {quoted(self._name)}>"
 
 
 @final
