@@ -79,7 +79,7 @@ class AioLockError(Exception):
 
 @contextmanager
 def beside(error: BaseException | None) -> Iterator[None]:
-    """During the block, a failure of aiolock becomes a note of *error*; without an *error* the failure is raised."""
+    """In the block, a failure of aiolock becomes a note of *error*; if *error* is ``None``, the failure is raised."""
     try:
         yield
     except AioLockError as failure:

@@ -385,9 +385,8 @@ def _refuse(request: web.Request, problem: Problem, error: AioLockError | None) 
 
 
 def _has_begun(request: web.Request) -> bool:
-    """Whether a response has begun; aiohttp would send another one in the middle of it."""
-    size: object = request.writer.output_size
-    # In a request of `make_mocked_request` it is a mock.
+    """Whether a response has begun: aiohttp would send another one in the middle of it. A mocked request sends none."""
+    size: Any = request.writer.output_size
     return isinstance(size, int) and size > 0
 
 

@@ -4,8 +4,16 @@ import asyncio
 import gc
 import sys
 import unittest
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -390,6 +398,42 @@ def lines_to_leave_beside(others: int) -> int:
         opened.remove(first)
 
     return lines_of(leave)
+
+
+async def test_the_collector_may_leave_a_block_while_the_blocks_are_looked_at() -> None:
+    """Before Python 3.12 it may run while a tuple is made of them."""
+    record = Owners("client", lambda task: None).running()
+    for allocations in range(1, 40):
+        opened = Opened[_Entry]()
+        entries = [_Entry((number, lines_of.__code__), record, nullcontext()) for number in range(30)]
+        for entry in entries:
+            opened.add(entry)
+        with collected_after(allocations, partial(opened.remove, entries[0])):
+            assert len(list(opened)) in {29, 30}
+
+
+class _Leaves:
+    """Garbage, until the collector destroys it: then it calls *leave*."""
+
+    def __init__(self, leave: Callable[[], object]) -> None:
+        self.leave, self.me = leave, self
+
+    def __del__(self) -> None:
+        self.leave()
+
+
+@contextmanager
+def collected_after(allocations: int, leave: Callable[[], object]) -> Iterator[None]:
+    """The collector runs after that many *allocations*, and then calls *leave*."""
+    gc.collect()
+    thresholds = gc.get_threshold()
+    _Leaves(leave)
+    gc.set_threshold(gc.get_count()[0] + allocations, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.collect()
 
 
 async def test_leaving_a_block_costs_the_same_however_many_others_the_task_is_in(locks: LockClient) -> None:

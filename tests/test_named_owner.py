@@ -1,12 +1,16 @@
 """A named owner: several tasks that act as one, in every order in which they meet and in every way to give back."""
 
 import asyncio
+import gc
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from weakref import ref
 
 import pytest
 from redis.asyncio import Redis
 
-from aiolock import AsyncReadLock, AsyncRLock, Lease, LeaseLostError, LockClient
+from aiolock import AsyncReadLock, AsyncRLock, Lease, LeaseLostError, LockClient, NotHeldError
 from aiolock._backend import Backend, Call
 from aiolock._scripts import ACQUIRE
 from aiolock.testing import Fault, around
@@ -27,6 +31,39 @@ async def try_once(lock: AsyncRLock) -> Lease | None:
 
 async def release(lock: AsyncRLock) -> None:
     await lock.release()
+
+
+async def test_a_task_of_another_loop_may_send_a_release_to_the_loop_of_the_client(locks: LockClient) -> None:
+    job, loop = locks.lock(NAME, owner="job"), asyncio.get_running_loop()
+    await job.acquire()
+    sent: list[Future[None]] = []
+
+    async def send() -> None:
+        sent.append(asyncio.run_coroutine_threadsafe(job.release(), loop))
+
+    # The client's loop stands still until the other one has ended.
+    thread = threading.Thread(target=lambda: asyncio.run(send()))
+    thread.start()
+    thread.join()
+    await asyncio.wrap_future(sent[0])
+    assert not await job.locked()
+
+
+async def test_a_failed_release_keeps_no_task_alive(locks: LockClient) -> None:
+    async def fail() -> None:
+        await locks.lock(NAME).release()
+
+    task = asyncio.create_task(fail())
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), NotHeldError)
+    failed = ref(task)
+    gc.disable()
+    try:
+        del task
+        await asyncio.sleep(0)
+        assert failed() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_task_of_the_holding_owner_does_not_wait_behind_others(locks: LockClient) -> None:

@@ -190,6 +190,36 @@ async def test_a_lock_of_another_client_that_is_lost_meanwhile_lets_the_cleanup_
     assert ended
 
 
+async def test_a_body_is_cancelled_when_a_block_between_its_own_and_that_of_another_client_is_left(
+    locks: LockClient, other: LockClient
+) -> None:
+    went_on = False
+
+    outer, inner = locks.lock("outer"), other.lock("inner")
+
+    async def within() -> None:
+        async with locks.lock("middle"), inner:
+            await lose(inner)
+            try:
+                await for_ever()
+            except asyncio.CancelledError:
+                await lose(outer)
+                raise
+
+    async def body(lease: Lease) -> None:
+        nonlocal went_on
+        with pytest.raises(LeaseLostError, match="inner"):
+            await within()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        went_on = True
+
+    async with running(body, outer) as task:
+        with pytest.raises(LeaseLostError, match="outer"):
+            await task
+    assert not went_on
+
+
 async def test_a_users_cancellation_after_the_loss_of_another_clients_lock_has_time_for_its_cleanup(
     locks: LockClient, other: LockClient
 ) -> None:

@@ -50,7 +50,7 @@ class Runner(Unique):
         self._let_go = let_go
         self._closed = False
         self._local = threading.local()
-        # A lock for the beginning, by the number of forks: a thread of the parent that holds it is not in a child.
+        # A lock for the beginning, by the number of forks: a lock that the parent holds is never released in a child.
         # It is reentrant, because the handler of a signal may close the client while this thread begins.
         self._beginnings: dict[int, threading.RLock] = {}
 

@@ -41,7 +41,7 @@ def write_question(text: str) -> None:
 
 
 def write_json(data: object) -> None:
-    """Write *data* as one JSON object; the `as_dict` of each object in it makes a JSON object of that, too."""
+    """Write *data* as one JSON object; each object in it has an `as_dict`."""
     write(json.dumps(data, default=methodcaller("as_dict")))
 
 

@@ -71,8 +71,9 @@ class Opened(Generic[B]):
         self._of_frame: dict[FrameId, list[B]] = {}
 
     def __iter__(self) -> Iterator[B]:
-        # A copy: the collector may destroy a task at any moment, which leaves a block.
-        return iter(tuple(self._blocks))
+        # A copy, and a list: the collector may leave a block at any moment; before Python 3.12 also in the middle of
+        # making a tuple.
+        return iter(list(self._blocks))
 
     def __contains__(self, block: B) -> bool:
         return block in self._blocks
@@ -157,7 +158,7 @@ class Blocks:
 
     def refuse_in_lost(self, task: OwningTask, keys: LockKeys, owner: str) -> None:
         """Raise if the innermost open block of *task* for that lock and *owner* has lost it: they would wait for it."""
-        scope = next((each for each in reversed(tuple(task.scopes)) if each.is_of(keys, owner)), None)
+        scope = next((each for each in reversed(list(task.scopes)) if each.is_of(keys, owner)), None)
         if scope is not None:
             scope.hold.refuse_if_over()
 
@@ -208,7 +209,7 @@ class Blocks:
 
         These are the blocks of a task that Python destroyed, and doubted blocks: see `find_left`.
         """
-        scopes = tuple(task.scopes)
+        scopes = list(task.scopes)
         may_have_left = [each for each in scopes if each.lease._may_be_left or not task.ended]
         for scope in scopes:
             scope.hold.notice_body_end()

@@ -55,7 +55,7 @@ def is_named(owner: str) -> bool:
 class OwningTask:
     """The record of a numbered task, which outlives the task."""
 
-    __slots__ = ("ended", "name", "owner", "scopes", "task", "waits_for")
+    __slots__ = ("ended", "has_lost", "name", "owner", "scopes", "task", "waits_for")
 
     def __init__(self, task: "ref[asyncio.Task[object]]", owner: str, name: str) -> None:
         self.task: ref[asyncio.Task[object]] = task
@@ -67,6 +67,8 @@ class OwningTask:
         self.waits_for: str | None = None
         # The open blocks of the task, outermost first: see `scope`.
         self.scopes: dict[Any, None] = {}
+        # Whether one of them had lost its lock when somebody looked last.
+        self.has_lost: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -100,9 +102,11 @@ class Owners(dict["ref[asyncio.Task[object]]", OwningTask]):
         # Each task refers to these two: a bound method of its own would take memory for each.
         self._on_end, self._on_destruction = self._ended, self._destroyed
 
-    def acting(self, named: str | None, task: "asyncio.Task[object] | None" = None) -> tuple[str, OwningTask]:
-        """The id of the owner in *task*, or the running one: the task itself, or the owner *named*; and the task."""
-        record = self.running() if task is None else self[ref(task)]
+    def acting(self, named: str | None, caller: "Caller" = None) -> tuple[str, OwningTask]:
+        """The id of the owner, which is the *caller* or the owner *named*; and the record of the caller."""
+        task = None if caller is None else caller()
+        # A task of another loop has no record here: it may have sent the coroutine to a task of this one.
+        record = self.running() if task is None or task.get_loop() is not self._loop else self[ref(task)]
         return record.owner if named is None else self.named(named), record
 
     def running(self) -> OwningTask:
@@ -155,8 +159,8 @@ class Owned(Protocol):
 S = TypeVar("S", bound=Owned)
 P = ParamSpec("P")
 T = TypeVar("T")
-# The task that calls a verb; `None` if a callback of the loop does.
-Caller = asyncio.Task[object] | None
+# The task that calls a verb; `None` stands for the running task. A reference keeps no task alive in a traceback.
+Caller = ref[asyncio.Task[object]] | None
 
 
 def in_own_task(
@@ -169,14 +173,16 @@ def in_own_task(
 def for_caller(
     verb: Callable[Concatenate[S, Caller, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """*verb*, which gets the task that calls it: another one may run its coroutine, as that of `asyncio.shield`."""
+    """*verb*, which gets the task that calls it: another one may run the coroutine, as `asyncio.shield` lets one do."""
     signature = inspect.signature(verb)
     owned, _, *others = signature.parameters.values()
 
     @wraps(verb)
     def called(owned: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        return verb(owned, current_task(), *args, **kwargs)
+        task = current_task()
+        return verb(owned, None if task is None else ref(task), *args, **kwargs)
 
+    called.__annotations__ = {name: each for name, each in verb.__annotations__.items() if name != "caller"}
     vars(called)["__signature__"] = signature.replace(parameters=[owned, *others])
     return answered(called)
 

@@ -107,7 +107,7 @@ class Scope(Body):
         self.record.scopes.pop(self, None)
         own = self._cancelled and (task := self.task) is not None and self._is_own(task, error)
         # Another lost block of the task may have waited for this one.
-        if self._next is not None:
+        if self.record.has_lost:
             self.cancel_if_lost()
         return own
 
@@ -132,8 +132,10 @@ class Scope(Body):
 
     def cancel_if_lost(self) -> None:
         """Cancel the outermost body of the task whose lock is lost, unless a scope of the task has fired already."""
-        scopes = tuple(self.record.scopes)
+        # A list: before Python 3.12 the collector may run in the middle of making a tuple, and leave a block.
+        scopes = list(self.record.scopes)
         lost = [scope for scope in scopes if scope.hold.loss is not None and scope in scope.hold.bodies]
+        self.record.has_lost = bool(lost)
         if lost and not any(scope.fired for scope in scopes) and (task := self.task) is not None:
             lost[0]._fire(task)
 

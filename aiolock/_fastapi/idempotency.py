@@ -23,7 +23,7 @@ _NO_ROUTE = (
     "`idempotent` needs a route that keeps responses. Before the endpoint, write "
     "app.router.route_class = IdempotentRoute, or APIRouter(route_class=IdempotentRoute)"
 )
-_TWICE = "it has two `idempotent`, perhaps one of its router; one is enough, so remove the other"
+_TWICE = "it has two dependencies of `idempotent`, perhaps one of its router: one is enough, so remove the other"
 
 # The dependencies that `idempotent` has made.
 IDEMPOTENT: "WeakSet[Callable[..., Any]]" = WeakSet()
@@ -53,7 +53,8 @@ class IdempotentRoute(APIRoute):
             runs: list[Run] = []
             request.scope[_RUN] = runs
             # Entered before all dependencies, it is left after them: one of the scope "function" may commit, and fail.
-            request.scope[_STACK] = await stack_of(request).enter_async_context(AsyncExitStack())
+            outer = stack_of(request)
+            request.scope[_STACK] = (outer, await outer.enter_async_context(AsyncExitStack()))
             if HEADER.lower() in request.headers and not IDEMPOTENT.isdisjoint(calls_of(dependant_of(request))):
                 # A form would be read without it, and the fingerprint is that of the body.
                 await _read(request)
@@ -94,8 +95,10 @@ def request_of(connection: HTTPConnection) -> Request:
 
 def outer_stack_of(connection: HTTPConnection) -> AsyncExitStack:
     """The stack that `lock_for` and `idempotent` use: an `IdempotentRoute` has one around all other dependencies."""
-    stack: AsyncExitStack | None = connection.scope.get(_STACK)
-    return stack_of(connection) if stack is None else stack
+    stack = stack_of(connection)
+    # The scope may be that of another request, or a copy of it.
+    around, inner = connection.scope.get(_STACK, (None, stack))
+    return inner if around is stack else stack
 
 
 def runs_of(request: Request) -> list[Run]:

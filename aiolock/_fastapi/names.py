@@ -105,6 +105,7 @@ def check_headers(connection: HTTPConnection) -> None:
     Raise if a header or cookie that the endpoint or a dependency needs is missing or not valid: it may be a credential.
 
     FastAPI refuses such a request as well, but only after it has called the dependencies that do not need that header.
+    Validators run once more.
     """
     errors: list[Any] = []
     for each in _called(dependant_of(connection), getattr(connection.app, "dependency_overrides", {})):

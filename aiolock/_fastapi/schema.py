@@ -41,5 +41,5 @@ def _add(ours: dict[str, dict[str, Any]], responses: dict[str, dict[str, Any]]) 
 
 def _require_key(parameters: list[dict[str, Any]]) -> None:
     for each in parameters:
-        if each["name"] == HEADER:
+        if each.get("name") == HEADER:
             each["required"] = True

@@ -1,5 +1,6 @@
 """What the primitives with leases share: acquiring for a lease, and the verbs of a lock."""
 
+import asyncio
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import astuple
@@ -59,7 +60,7 @@ class Single(Named):
         left = self._sessions.leave(sys._getframe(1), current_task(), self._want, self._named, error)
         return cast("CoroutineType[Any, Any, None]", left)
 
-    async def _enter(self, caller: Caller, depth: int = 1) -> Lease:
+    async def _enter(self, caller: "asyncio.Task[object] | None", depth: int = 1) -> Lease:
         acquisition = self._acquisition(None)
         if caller is not acquisition.record.task():
             refuse_elsewhere(self)

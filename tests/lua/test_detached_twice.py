@@ -392,7 +392,7 @@ async def test_a_writer_that_expires_after_its_reader_was_detached_keeps_nobody_
 
 
 async def test_redissons_waiters_are_told_the_number_of_permits_that_end_sooner(redis: Redis) -> None:
-    """They do not ask again at a message of zero, which is the number that is available now."""
+    """Redisson's waiters do not ask again at a message of zero, which is the number that is available now."""
     layout = Permits(redis)
     async with redis.pubsub() as heard:
         await heard.subscribe("channel")

@@ -98,7 +98,7 @@ local function announce(count, channel, publish)
 end
 
 -- Tell all waiters to ask again, because *number* permits will be available sooner than they know. Redisson's waiters ask
--- only at a message of more than zero: as many of them as it says.
+-- only at a message of more than zero, and only as many of them as it says.
 local function tell_to_ask(count, number, channel, publish)
   redis.call(publish, channel, math.max(number, available_of(count) or 0))
 end

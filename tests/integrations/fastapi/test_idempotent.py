@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import pytest
 from fastapi import APIRouter, Cookie, Depends, FastAPI, Header, HTTPException
 from fastapi.testclient import TestClient
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import aiolock.fastapi
 from aiolock import LockClient
@@ -162,6 +164,54 @@ def test_the_schema_says_whether_the_key_is_required(required: bool) -> None:
     assert {each["name"]: each["required"] for each in parameters} == {"Idempotency-Key": required, "x-trace": False}
 
 
+async def test_a_second_route_that_gets_the_scope_of_an_earlier_request_leaves_its_own_blocks(
+    locks: LockClient,
+) -> None:
+    app, router = FastAPI(), APIRouter(route_class=IdempotentRoute)
+    app.dependency_overrides[aiolock.fastapi.get_locks] = lambda: locks
+
+    @router.get("/new")
+    async def new() -> Response:
+        return Response(status_code=404)
+
+    @app.get("/old", dependencies=[lock_for("orders")])
+    async def old() -> str:
+        return "old"
+
+    app.include_router(router)
+
+    class Fallback:
+        def __init__(self, app: ASGIApp) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            async def drop(message: Message) -> None:
+                pass
+
+            if scope["type"] == "http":
+                await self.app(scope, receive, drop)
+                scope = dict(scope, path="/old", raw_path=b"/old")
+            await self.app(scope, receive, send)
+
+    app.add_middleware(Fallback)
+    async with served(app) as client:
+        assert (await client.get("/new")).json() == "old"
+    assert not await locks.lock("orders").locked()
+
+
+def test_a_parameter_that_the_schema_only_refers_to_stays_as_it_is() -> None:
+    app = FastAPI()
+    app.router.route_class = IdempotentRoute
+    add_exception_handlers(app)
+    elsewhere = {"$ref": "#/components/parameters/Trace"}
+
+    @app.post("/pay", dependencies=[idempotent(None)], openapi_extra={"parameters": [elsewhere]})
+    async def pay() -> str:
+        return "paid"
+
+    assert elsewhere in app.openapi()["paths"]["/pay"]["post"]["parameters"]
+
+
 def twice() -> FastAPI:
     app, router = FastAPI(), APIRouter(route_class=IdempotentRoute, dependencies=[idempotent(None)])
 
@@ -176,12 +226,15 @@ def twice() -> FastAPI:
 def test_an_application_with_two_keys_for_one_endpoint_does_not_start(server: Server) -> None:
     app = twice()
     app.router.lifespan_context = lifespan(server.url)
-    with pytest.raises(RuntimeError, match=r"^/pay: it has two `idempotent`"), TestClient(app):
+    with pytest.raises(RuntimeError, match=r"^/pay: it has two dependencies of `idempotent`"), TestClient(app):
         pass
 
 
 def test_a_mounted_application_with_two_keys_for_one_endpoint_says_so(server: Server) -> None:
     app = FastAPI(lifespan=lifespan(server.url))
     app.mount("/shop", twice())
-    with TestClient(app) as client, pytest.raises(RuntimeError, match=r"^POST /shop/pay: it has two `idempotent`"):
+    with (
+        TestClient(app) as client,
+        pytest.raises(RuntimeError, match=r"^POST /shop/pay: it has two dependencies"),
+    ):
         client.post("/shop/pay", headers=KEY | {"X-Account": "ada"})
