@@ -310,7 +310,7 @@ def _version(info: str) -> str:
     return f"{name} {fields[f'{name}_version']}"
 
 
-# Finalizers also run in a forked child that exits as Python does; what they remove belongs to the parent.
+# Finalizers also run in a forked child that exits as Python does, but the files that they remove are the parent's.
 
 
 def _end(creator: int, process: subprocess.Popen[bytes]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aiolock import AsyncLeader, BackendError, LeaseLostError, LockClient, LockConfig, NotHeldError, Term, background
+from aiolock._config import Timing
 from aiolock._embedded_server import Server
 from aiolock._helpers import background as works
 from aiolock._primitives import term as module
@@ -307,6 +308,12 @@ async def test_a_lead_that_is_renewed_goes_on(redis: Redis, office: Office, conf
         assert office.events == ["it begins"]
         assert locks.statistics().losses == 0
         await ended(task)
+
+
+@pytest.mark.parametrize(("names", "seconds"), [(1, 1.955), (10_000, 1.0)])
+def test_work_begins_to_stop_in_the_middle_between_the_due_renewal_and_the_deadline(names: int, seconds: float) -> None:
+    timing = Timing.of(LockConfig(lease=8, renew_interval=4))
+    assert module._time_to_stop(timing, names) == pytest.approx(seconds)
 
 
 async def test_after_a_loss_it_stands_again(locks: LockClient, office: Office, redis: Redis) -> None:

@@ -67,7 +67,7 @@ class OwningTask:
         self.waits_for: str | None = None
         # The open blocks of the task, outermost first: see `scope`.
         self.scopes: dict[Any, None] = {}
-        # Whether one of them had lost its lock when somebody looked last.
+        # Whether one of them had lost its lock at the last look: see `Scope.cancel_if_lost`.
         self.has_lost: bool = False
 
     @property

@@ -27,7 +27,7 @@ def add_responses(schema: dict[str, Any], app: FastAPI) -> None:
             if operation is not None:
                 _add(described(problems), operation["responses"])
                 if MISSING in problems:
-                    _require_key(operation["parameters"])
+                    _require_key(operation.get("parameters", []))
 
 
 def _add(ours: dict[str, dict[str, Any]], responses: dict[str, dict[str, Any]]) -> None:

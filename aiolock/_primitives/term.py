@@ -32,9 +32,13 @@ _CANCELLATIONS = 4
 T = TypeVar("T")
 
 
-def _time_to_stop(timing: Timing) -> float:
-    """The seconds before the end of the lease at which work begins to stop, so that a renewal can come before that."""
-    from_due_to_end = timing.lease - margin(timing.lease, timing) - timing.renew_interval
+def _time_to_stop(timing: Timing, names: int) -> float:
+    """
+    The seconds before the end of the lease at which work begins to stop, so that a renewal can come before that.
+
+    The client has that many *names* in use.
+    """
+    from_due_to_end = timing.lease - margin(timing.lease, timing, names) - timing.renew_interval
     return min(_TO_STOP, timing.lease * _OF_A_LEASE, from_due_to_end / 2)
 
 
@@ -54,7 +58,7 @@ class Term(Unique, Entered["Term"]):
         super().__init__(sessions)
         self.lease: Lease = lease
         """The lease of the leader's lock."""
-        self._to_stop = _time_to_stop(lease._session.timing)
+        self._to_stop = _time_to_stop(lease._session.timing, len(lease._session.entries))
         self._works = Works(self._work_failed)
         self._watch = _TermBody(lease, self._works, self._to_stop / _CANCELLATIONS)
         self._stepped_down = False

@@ -1,4 +1,4 @@
-"""A simulated connection keeps the order of what it delivers, as TCP does."""
+"""A simulated connection delivers all data in their order, as TCP does."""
 
 import asyncio
 

@@ -23,7 +23,7 @@ from aiolock._cli.servers import connected
 from aiolock._cli.taking import Handle, holders_of, lock_of
 from aiolock._cli.verb import LOST, NOT_GRANTED, OF_A_SIGNAL
 
-# Seconds of a wait after which the user is told who holds the lock.
+# When a wait has taken so many seconds, the command tells the user the holder of the lock.
 _TELLING_AFTER = 1.0
 _RELEASE_TIMEOUT = 2.0
 
